@@ -1,25 +1,29 @@
 """What --cluster local:2 costs beside one process: seconds, CPU of all processes, and the coordinator's CPU per object.
 
-``python benchmarks/cluster.py [--files 20000] [--size 10240] [--rounds 3] [--works copy,pull]``; it needs some
-gigabytes of disk. Each round copies and pulls the same objects both ways, one after the other. Starting the workers is
-counted apart, and importing Dask not at all. CPU is that of nbdata's processes, without the server's. The coordinator's
-CPU is that of its process and includes the plan, Dask's client and its scheduler, which `local` runs in the same
-process.
+``python benchmarks/cluster.py [--files 20000] [--size 10240] [--rounds 3] [--works copy,pull,md5check]``; it needs some
+gigabytes of disk. Each round does the same work both ways, one after the other. `copy` and `pull` have SeaweedFS.
+`md5check` hashes `--large` objects of `--large-size` in a store that makes them up (`listing.py`), so the server is not
+the limit. Starting the workers is counted apart, and importing Dask not at all. CPU is that of nbdata's processes,
+without the server's. The coordinator's CPU is that of its process and includes the plan, Dask's client and its
+scheduler, which `local` runs in the same process. Ratios are medians of those of each round.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import distributed  # noqa: F401  imported before anything is measured
+from listing import ListServer
 
 import nbdata
 from nbdata.cluster.opening import Cluster
@@ -97,27 +101,22 @@ def measured(
     }
 
 
-def main() -> None:
-    """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--files", type=int, default=20_000)
-    parser.add_argument("--size", type=int, default=10_240)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--works", default="copy,pull")
-    args = parser.parse_args()
-    os.environ["NBDATA_HOST"] = "inline"
-    folder = Path(tempfile.mkdtemp(prefix="nbdata-bench-cluster-"))
-    os.environ["NBDATA_STATE_DIR"] = str(folder / "state")
+Work = Callable[[str | None], nbdata.Report]
+
+
+@contextlib.contextmanager
+def small_objects(files: int, size: int, folder: Path) -> Iterator[dict[str, Work]]:
+    """Give the works on small objects in SeaweedFS."""
     with EmbeddedServer.start(folder / "server", kind="seaweedfs", private=False) as server:
         os.environ |= server.environment()
         server.create_bucket("cluster")
         source = folder / "source"
-        for number in range(args.files):
+        for number in range(files):
             path = source / f"{number % 100:02}" / f"{number:06}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(os.urandom(args.size))
+            path.write_bytes(os.urandom(size))
         nbdata.push(str(source), "s3://cluster/in/", quiet=True)
-        counter = iter(range(1 << 30))
+        counter = itertools.count()
 
         def copy(cluster: str | None) -> nbdata.Report:
             target = f"s3://cluster/out{next(counter)}/"
@@ -129,25 +128,72 @@ def main() -> None:
             shutil.rmtree(target)
             return report
 
-        print(f"{args.files:,} × {args.size:,} bytes, {args.rounds} rounds, medians\n")
+        yield {"copy": copy, "pull": pull}
+
+
+@contextlib.contextmanager
+def large_objects(files: int, size: int, _: Path) -> Iterator[dict[str, Work]]:
+    """Give the works on large objects that a server makes up."""
+    with ListServer(files, size=size) as server:
+        options: dict[str, Any] = {"endpoint_url": server.url, "key": "k", "secret": "s", "region": "none"}
+
+        def md5check(cluster: str | None) -> nbdata.Report:
+            return nbdata.md5check(
+                server.place, against=server.place, cluster=cluster, storage_options=options, quiet=True
+            )
+
+        yield {"md5check": md5check}
+
+
+def compare(name: str, work: Work, files: int, rounds: int) -> None:
+    """Measure a work both ways, one after the other in each round; print the lines of the table."""
+    found: dict[str | None, list[dict[str, float]]] = {None: [], "local:2": []}
+    for _ in range(rounds):
+        for cluster, values in found.items():
+            values.append(measured(work, cluster, files))
+    for cluster, values in found.items():
+        mid = {key: statistics.median(one[key] for one in values) for key in values[0]}
         print(
-            "| work | cluster | seconds | CPU of all | of the workers | of the coordinator per object | start |"
+            f"| {name} | {cluster or 'none'} | {mid['seconds']:.1f} s | {mid['total']:.1f} s | "
+            f"{mid['workers']:.1f} s | {mid['own'] / files * 1e6:.0f} µs | {mid['start']:.1f} s |",
+            flush=True,
         )
-        print("|---|---|---|---|---|---|---|", flush=True)
-        works = {"copy": copy, "pull": pull}
-        for name, work in [(name, works[name]) for name in args.works.split(",")]:
-            found: dict[str | None, list[dict[str, float]]] = {None: [], "local:2": []}
-            for _ in range(args.rounds):
-                for cluster, values in found.items():
-                    values.append(measured(work, cluster, args.files))
-            for cluster, values in found.items():
-                mid = {key: statistics.median(one[key] for one in values) for key in values[0]}
-                print(
-                    f"| {name} | {cluster or 'none'} | {mid['seconds']:.1f} s | {mid['total']:.1f} s | "
-                    f"{mid['workers']:.1f} s | "
-                    f"{mid['own'] / args.files * 1e6:.0f} µs | {mid['start']:.1f} s |",
-                    flush=True,
-                )
+    for key in ("seconds", "total"):
+        ratios = sorted(two[key] / one[key] for one, two in zip(*found.values(), strict=True))
+        each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"  {name}, {key}: local:2 has {statistics.median(ratios):.2f} × ({each})", flush=True)
+    print(f"  load {os.getloadavg()[0]:.0f}", flush=True)
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=20_000)
+    parser.add_argument("--size", type=int, default=10_240)
+    parser.add_argument("--large", type=int, default=64)
+    parser.add_argument("--large-size", type=int, default=64 << 20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--works", default="copy,pull,md5check")
+    args = parser.parse_args()
+    asked = args.works.split(",")
+    os.environ["NBDATA_HOST"] = "inline"
+    folder = Path(tempfile.mkdtemp(prefix="nbdata-bench-cluster-"))
+    os.environ["NBDATA_STATE_DIR"] = str(folder / "state")
+    print(f"{args.rounds} rounds, medians\n")
+    print(
+        "| work | cluster | seconds | CPU of all | of the workers | of the coordinator per object | start |"
+    )
+    print("|---|---|---|---|---|---|---|", flush=True)
+    for names, places, files, size in (
+        (("copy", "pull"), small_objects, args.files, args.size),
+        (("md5check",), large_objects, args.large, args.large_size),
+    ):
+        if not {*names} & {*asked}:
+            continue
+        with places(files, size, folder) as works:
+            for name in names:
+                if name in asked:
+                    compare(f"{name} of {files:,} × {size:,} bytes", works[name], files, args.rounds)
     shutil.rmtree(folder)
 
 

@@ -1,8 +1,10 @@
 """Simulates a dealt job with 2 to 1,000 workers: the real cutting into parts, and costs that were measured.
 
-``python benchmarks/dealing.py`` prints the table of docs/scale.md in a minute at most; it transfers nothing. The
-coordinator is one core: it plans first, then deals and merges. Workers differ in speed. Some die in the middle, and
-their parts are done again; one prefix of the source, a fiftieth of it, is ten times as slow as the rest.
+``python benchmarks/dealing.py`` prints the table of docs/scale.md in a minute at most; it transfers nothing. With
+``--check N`` it compares the simulation with jobs of N objects and 2, 4 and 8 workers. These sleep for as long as their
+objects would take, so two cores are enough. The coordinator is one core: it plans first, then deals and merges. Workers
+differ in speed. Some die in the middle, and their parts are done again; one prefix of the source, a fiftieth of it, is
+ten times as slow as the rest.
 """
 
 from __future__ import annotations
@@ -10,10 +12,21 @@ from __future__ import annotations
 import argparse
 import heapq
 import itertools
+import os
 import random
+import tempfile
+import time
 from dataclasses import dataclass
+from typing import Any
 
+from coordinator import copied_at_once
+from listing import SIZE, ListServer
+
+import nbdata
+from nbdata.cluster import performer
 from nbdata.cluster.cutting import Cutter, cost
+from nbdata.cluster.opening import Cluster
+from nbdata.engine.job.dealing import PartReport
 from nbdata.report import Row
 
 # Parts that are dealt for each that is performed; see `nbdata.cluster.dealing`.
@@ -99,13 +112,82 @@ class Simulated:
         heapq.heappush(self._done, (begin + seconds, seconds, first, count))
 
 
+# Seconds that a worker sleeps for an object.
+_SLEEPS = 0.006
+
+
+def slept(job: Any, place: Any, data: bytes) -> PartReport:
+    """Report all objects of a part as copied, after the time that they would take."""
+    report = copied_at_once(job, place, data)
+    time.sleep(_SLEEPS * len(report.rows))
+    return report
+
+
+def dealt(workers: int, objects: int) -> tuple[float, int]:
+    """Return the seconds from the first part to the end of a job whose workers sleep, and its parts."""
+    enter, leave = Cluster.__enter__, Cluster.__exit__
+    times: list[float] = []
+
+    def entered(cluster: Cluster) -> Cluster:
+        opened = enter(cluster)
+        opened.client.wait_for_workers(workers)
+        opened.client.run(setattr, performer, "_performed", slept)
+        opened.look()
+        times.append(time.perf_counter())
+        return opened
+
+    def left(cluster: Cluster, *error: object) -> None:
+        times.append(time.perf_counter())
+        leave(cluster, *error)
+
+    Cluster.__enter__, Cluster.__exit__ = entered, left  # type: ignore[method-assign]
+    try:
+        with ListServer(objects) as server:
+            options: dict[str, Any] = {
+                "endpoint_url": server.url,
+                "key": "k",
+                "secret": "s",
+                "region": "none",
+            }
+            report = nbdata.copy(
+                server.place, f"s3://bench/{workers}", cluster=f"local:{workers}", storage_options=options,
+                quiet=True,
+            )  # fmt: skip
+    finally:
+        Cluster.__enter__, Cluster.__exit__ = enter, leave  # type: ignore[method-assign]
+    assert report.files == objects, report
+    return times[1] - times[0], report.details["cluster"]["parts"]
+
+
+def check(costs: Costs, objects: int) -> None:
+    """Compare jobs whose workers sleep with their simulation, and print a table."""
+    os.environ["NBDATA_HOST"] = "inline"
+    print("| objects | workers | ideal | simulated | parts | run | parts | load |\n" + "|---" * 8 + "|")
+    with tempfile.TemporaryDirectory() as state:
+        os.environ["NBDATA_STATE_DIR"] = state
+        for workers in (2, 4, 8):
+            simulated = Simulated(workers, objects, _SLEEPS, SIZE, costs, hard=False)
+            expected = simulated.run() - objects * costs.plan
+            seconds, parts = dealt(workers, objects)
+            print(
+                f"| {objects:,} | {workers} | {objects * _SLEEPS / workers:.1f} s | {expected:.1f} s | "
+                f"{simulated.parts} | {seconds:.1f} s | {parts} | {os.getloadavg()[0]:.0f} |",
+                flush=True,
+            )
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plan", type=float, default=22e-6, help="CPU seconds to plan an object")
     parser.add_argument("--object", type=float, default=32e-6, help="CPU seconds to deal and merge one")
     parser.add_argument("--part", type=float, default=5e-3, help="CPU seconds to deal and merge a part")
-    costs = Costs(**vars(parser.parse_args()))
+    parser.add_argument("--check", type=int, metavar="N", help="compare with jobs of N objects")
+    args = parser.parse_args()
+    costs = Costs(args.plan, args.object, args.part)
+    if args.check:
+        check(costs, args.check)
+        return
     print(
         "| objects | workers | ideal | even workers | of which the plan | uneven, some die, a slow prefix |"
     )

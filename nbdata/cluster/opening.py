@@ -40,6 +40,8 @@ _FAREWELL = 2.0
 _RENEW_AGAIN = 30.0
 # Seconds between two checks whether the job must end, while a cluster opens.
 _LOOK = 0.1
+# Connections keep the latest messages for developers, with all rows of their parts.
+_FORGETFUL: dict[str, object] = {"distributed.admin.low-level-log-length": 1}
 _GUARD = (
     "Put what a script runs below `if __name__ == '__main__':`, since each worker imports the script again; "
     "notebooks need no guard"
@@ -140,7 +142,7 @@ class Cluster:
             stack.callback(forget, folder)
             stack.callback(_restore)
             cluster = stack.enter_context(_started(package, self._local or processors(), folder))
-            client = package.Client(cluster, set_as_default=False)
+            client = _forgetful(package, cluster)
         elif isinstance(self._cluster, str):
             if not self._operation.insecure_cluster:  # type: ignore[attr-defined]  # of Dealing
                 refuse_theirs(self._cluster)
@@ -362,9 +364,15 @@ def _client(package: Any, stack: contextlib.ExitStack, address: str, security: A
         await comm.close()
 
     sync(runner.loop, tried)
-    return package.Client(
-        address, loop=runner.loop, timeout=_PATIENCE, set_as_default=False, security=security
-    )
+    return _forgetful(package, address, loop=runner.loop, timeout=_PATIENCE, security=security)
+
+
+def _forgetful(package: Any, *args: Any, **options: Any) -> Any:
+    """Return a client that keeps nothing of what it has sent."""
+    import dask
+
+    with dask.config.set(_FORGETFUL):
+        return package.Client(*args, set_as_default=False, **options)
 
 
 # What a worker of this machine runs first: it imports nbdata from where this process has it, as agents do, since the
@@ -407,6 +415,7 @@ def _started(package: Any, workers: int, folder: str) -> Any:
         "distributed.admin.system-monitor.gil.enabled": False,
         "distributed.scheduler.active-memory-manager.start": False,
         "temporary-directory": folder,
+        **_FORGETFUL,
     }
     with dask.config.set(closed):
         return package.LocalCluster(

@@ -28,7 +28,7 @@ from nbdata.cluster import opening, performer
 from nbdata.cluster.listeners import listeners, refuse_theirs
 from nbdata.cluster.opening import Cluster
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.job.dealing import Moved, PartReport, encoded_report, report_in
+from nbdata.engine.job.dealing import Moved, PartReport, encoded_report, encoded_rows, report_in, rows_in
 from nbdata.engine.job.dealt_plan import DealtPlan
 from nbdata.report import Plan, Row
 from nbdata.transfer.free_control import FreeControl
@@ -99,6 +99,9 @@ def test_a_local_cluster_is_closed_and_holds_no_secret_where_dask_could_show_it(
     assert "nbdata-pull-" in told, "the parts are there"
     assert canary not in told
     assert secret not in told
+    # Connections keep no messages for developers: each has all rows of a part.
+    sent = [client.scheduler_comm, *cluster.scheduler.stream_comms.values()]
+    assert [stream.recent_message_log.maxlen for stream in sent] == [1, 1, 1]
     gate.open()
     assert job.wait().counts == {"fetched": len(OBJECTS)}
 
@@ -329,3 +332,17 @@ def test_a_part_report_survives_its_way() -> None:
     back = report_in(encoded_report(part))
     assert vars(back) | {"error": str(back.error)} == vars(part) | {"error": str(part.error)}
     assert isinstance(back.error, nbdata.NotFound)
+
+
+def test_the_rows_of_a_part_take_little_room_on_their_way() -> None:
+    tags = [os.urandom(16).hex() for _ in range(1000)]
+    rows = [
+        Row(
+            f"folder/object-{n:09}", "copy", 100, {"etag": tag, "mtime": 1.7e9, "target": f"to/object-{n:09}"}
+        )
+        for n, tag in enumerate(tags)
+    ]
+    data = encoded_rows(rows, {}, {"fact": 1})
+    assert rows_in(data) == ({"fact": 1}, {}, rows)
+    # A client of the user's own keeps the last thousand messages.
+    assert len(data) < 50 * len(rows)

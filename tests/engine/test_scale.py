@@ -63,7 +63,7 @@ class Counting(Bucket):
         super().__init__(objects, 0, 0.0)
         self.asked: list[str] = []
 
-    def answer(self, method: str, target: str) -> tuple[int, str, bytes]:
+    def answer(self, method: str, target: str) -> tuple[int, str, bytes | None]:
         self.asked.append(f"{method} {target.partition('?')[0]}")
         return super().answer(method, target)
 

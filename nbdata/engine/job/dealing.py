@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import zstandard
+
 from nbdata.errors import NbdataError, error_from_dict
 from nbdata.report import Plan, Row
 from nbdata.transfer.index import Record
@@ -38,6 +40,8 @@ __all__ = [
 _Bytes = bytes
 #: The most rows of a part: a worker and the coordinator hold them in memory.
 MOST = 4096
+# Bytes for the size of what is compressed in a report.
+_SIZE_BYTES = 4
 
 
 class Moved(NamedTuple):
@@ -162,16 +166,17 @@ class PartReport:
 
 
 def encoded_report(report: PartReport) -> bytes:
-    """Return a report as JSON, followed by a line feed and its `data`; `report_in` rebuilds it."""
+    """Return a report as bytes, from which `report_in` rebuilds it: compressed JSON, and its `data` as they are."""
     values: dict[str, Any] = vars(report) | {"error": report.error.to_dict() if report.error else None}
     del values["data"]
-    return json.dumps(values, separators=(",", ":")).encode("ascii") + b"\n" + report.data
+    packed = _packed(values)
+    return len(packed).to_bytes(_SIZE_BYTES, "big") + packed + report.data
 
 
 def report_in(data: bytes) -> PartReport:
     """Rebuild a report from `encoded_report`."""
-    text, _, rest = data.partition(b"\n")
-    values = {**json.loads(text), "data": rest}
+    end = _SIZE_BYTES + int.from_bytes(data[:_SIZE_BYTES], "big")
+    values = {**_unpacked(data[_SIZE_BYTES:end]), "data": data[end:]}
     values["rows"] = list(map(Row._make, values["rows"]))
     values["records"] = {path: line and Record(*line) for path, line in values["records"].items()}
     values["staged"] = list(map(StagedFile._make, values["staged"]))
@@ -181,14 +186,24 @@ def report_in(data: bytes) -> PartReport:
 
 
 def encoded_rows(rows: Iterable[Row], known: Mapping[str, Record], facts: Mapping[str, object]) -> bytes:
-    """Return the rows of a part as JSON, with the known records of their objects and facts about the job."""
-    return json.dumps([facts, known, list(rows)], separators=(",", ":")).encode("ascii")
+    """Return the rows of a part as bytes, with the known records of their objects and facts about the job."""
+    return _packed([facts, known, list(rows)])
 
 
 def rows_in(data: bytes) -> tuple[dict[str, Any], dict[str, Record], list[Row]]:
     """Return the facts, known records and rows from `encoded_rows`."""
-    facts, known, rows = json.loads(data)
+    facts, known, rows = _unpacked(data)
     return facts, {path: Record(*record) for path, record in known.items()}, list(map(Row._make, rows))
+
+
+def _packed(value: object) -> bytes:
+    """Return JSON, compressed: Dask keeps the latest messages of each connection, and rows are alike."""
+    text = json.dumps(value, separators=(",", ":")).encode("ascii")
+    return zstandard.ZstdCompressor(level=1).compress(text)
+
+
+def _unpacked(data: bytes) -> Any:
+    return json.loads(zstandard.ZstdDecompressor().decompress(data))
 
 
 class Dealt(Protocol):

@@ -54,7 +54,7 @@ class Breaking(Bucket):
             .replace(b"</Contents>", b"</Left>")
         )
 
-    def answer(self, method: str, target: str) -> tuple[int, str, bytes]:
+    def answer(self, method: str, target: str) -> tuple[int, str, bytes | None]:
         if "continuation-token" in target and not self.refused:
             self.refused = True
             return 503, "", b""
