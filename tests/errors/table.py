@@ -133,7 +133,7 @@ OPTIONS = [
     Mistake("a scheduler without TLS", "pull {b}/d/ data --cluster tcp://10.0.0.1:8786", "BadOption"),
     Mistake(
         "a scheduler of another user without TLS",
-        "pull {b}/d/ data --cluster tcp://{theirs}",
+        "copy {b}/d/ {b}/c/ --cluster tcp://{theirs}",
         "BadOption",
         place="stranger",
     ),

@@ -13,13 +13,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.slow import take
 from tests.waiting import PATIENCE, wait_until
 
 __all__ = ["VICTIMS", "Served", "kill_services", "serve_amid_kills"]
@@ -100,7 +100,7 @@ def serve_amid_kills(folder: Path, victim: str, listen: str = "ipc", *, kills: i
         for _ in range(kills):
             at = programs.seen + draw.randint(_FEWEST[victim], _BETWEEN)
             wait_until(lambda at=at: programs.seen >= at)
-            time.sleep(draw.random() * _TAKES)  # another moment, between two events
+            take(draw.random() * _TAKES)  # another moment, between two events
             if victim == SERVICE:
                 programs.kill(programs.service)
                 assert programs.serve(listen) == address
@@ -288,7 +288,7 @@ def _consume(address: str, log: str, stop: str) -> None:
         while True:
             for keys in client:
                 file.write(f"{client.epoch} {' '.join(map(str, keys))}\n".encode())
-                time.sleep(draw.random() * _TAKES)
+                take(draw.random() * _TAKES)
             if os.path.exists(stop):  # at the end of an epoch only, so that the last one is whole
                 break
 
