@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,10 +166,14 @@ def test_files_that_change_or_go_while_they_are_sent_are_told_and_not_sent(
         (tmp_path / name).write_bytes(data)
     planned = nbdata.Push(str(tmp_path), f"s3://{bucket}/", on_error="report")
 
+    changed, lock = list[str](), threading.Lock()
+
     def change(request: Exchange, before: int) -> Fault | None:
-        if request.action == "put" and request.key == "000":
-            (tmp_path / "148").write_bytes(b"longer than it was" * 100)
-            (tmp_path / "149").unlink()
+        with lock:  # no object passes before the change
+            if request.action == "put" and not changed:
+                changed.append(request.key)
+                (tmp_path / "148").write_bytes(b"longer than it was" * 100)
+                (tmp_path / "149").unlink()
         return None
 
     proxy.begin(change)
