@@ -14,7 +14,8 @@ from tests.capabilities import system_chromium
 from tests.lab import Lab
 from tests.waiting import PATIENCE
 
-_FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+# Sound goes nowhere: the library that plays it leaves a file in the temporary folder.
+_FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-audio-output"]
 
 
 @pytest.fixture(scope="module")
