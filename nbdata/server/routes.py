@@ -229,7 +229,7 @@ def routes(
         (at("run"), RunRoute, shared),
         (at("line"), LineRoute, shared),
         (at("plan"), PlanRoute, shared),
-        (at("plan/([0-9a-f]{32})"), PlannedRoute, shared),
+        (at("plan/([0-9a-f]{1,32})"), PlannedRoute, shared),
         (at("disks"), _Disks, shared),
         (at("caches/clear"), _ClearCache, shared),
         (at("mounts/unmount"), _Unmount, shared),

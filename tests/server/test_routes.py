@@ -40,7 +40,7 @@ ROUTES = {
     "nbdata/api/run": ["POST"],
     "nbdata/api/line": ["POST"],
     "nbdata/api/plan": ["POST"],
-    "nbdata/api/plan/([0-9a-f]{32})": ["GET"],
+    "nbdata/api/plan/([0-9a-f]{1,32})": ["GET"],
     "nbdata/api/disks": ["GET"],
     "nbdata/api/caches/clear": ["POST"],
     "nbdata/api/mounts/unmount": ["POST"],
